@@ -61,22 +61,28 @@ def _with_history(ctx, saved):
             shown[k] = torch.as_strided_scatter(shown[k], part, *place)
     for k in hidden:
         shown[k] = saved[k].detach()
-    for k in hidden:
-        inner, places, kept = tape.inner(k)
+    for inner, results, places, kept in tape.inner():
         behind = [sources[i] if i < len(sources) else shown[i - len(sources)] for i in places]
-        shown[k], = _node(Segment, None)(inner, (shown[k],), tuple(shown[i] for i in kept), *behind)
+        made = _node(Segment, None)(inner, tuple(shown[k] for k in results), tuple(shown[i] for i in kept), *behind)
+        for k, tensor in zip(results, made):
+            shown[k] = tensor
     return tuple(shown)
 
 
 def _gradients(tape, saved, gradients, needed):
-    found = None if torch.is_grad_enabled() else tape.backward(saved, gradients, needed)
+    differentiated = torch.is_grad_enabled()
+    found = _core.record_gradients(tape, saved, gradients, needed) if differentiated else \
+        tape.backward(saved, gradients, needed)
     if found is None:
         if any(g is not None and g.layout is not torch.strided for g in gradients):
             dense = tuple(g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients)
             return _gradients(tape, saved, dense, needed)
         batched = next((g for g in gradients if g is not None and _levels(g)), None)
         if batched is None:
-            return _run(tape, saved, gradients, needed)
+            found = _run(tape, saved, gradients, needed)
+            if differentiated:
+                _core.learn_gradients(tape, saved, gradients, needed, tuple(found))
+            return found
         return _one_by_one(*_levels(batched), tape, saved, gradients, needed)
     return found
 

@@ -65,8 +65,10 @@ void dycl_grad_softsign(dycl_chain *c) {
 /* x, slope: prelu's weight too. torch saves both in any case. */
 void dycl_grad_leaky_relu(dycl_chain *c) {
     uint32_t x = X, through = of_number(c, DYCL_OP_leaky_relu_grad, G, 1);
-    dycl_chain_tie(c, 0);
-    dycl_chain_tie(c, 1);
+    if (dycl_chain_operand(c, 1)->kind != DYCL_VALUE_SCALAR) { /* of a number the operator's own gradient has it */
+        dycl_chain_tie(c, 0);
+        dycl_chain_tie(c, 1);
+    }
     if (dycl_chain_wants(c, 0)) give_iterated(c, through, x, G);
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, COMPARE(gt, x, 0), MUL(G, x)));
 }

@@ -56,12 +56,12 @@ static int made(dycl_chain *c, dycl_op op, int operand_count, const uint32_t *op
 
 /* The gradient of a convolution's image is what the transposed convolution makes of the result's, and the reverse: it
  * lies and runs as any other convolution. */
-static int image_by_convolution(dycl_chain *c, int transposed) {
-    const dycl_value *x = dycl_chain_operand(c, 0), *w = dycl_chain_operand(c, 1);
-    const dycl_value *g = dycl_chain_meta(c, c->gradient);
-    uint32_t operands[3] = {c->gradient, 0, DYCL_NONE}, out = 0;
+static int image_of(dycl_chain *c, const dycl_value *x, uint32_t weight, uint32_t gradient, int transposed,
+                    uint32_t *out) {
+    uint32_t operands[3] = {gradient, weight, DYCL_NONE};
     int64_t attrs[9], before[4] = {0}, unseen[4] = {0};
     if (c->status != DYCL_OK || x->dtype != DYCL_F32 || !is_dense(x)) return 0;
+    const dycl_value *w = dycl_chain_meta(c, weight), *g = dycl_chain_meta(c, gradient);
     memcpy(attrs, c->attrs, 7 * sizeof *attrs);
     for (int i = 0; i < 2 && !transposed; i++) { /* what the last window left over, of padding and of the image */
         int64_t window = attrs[4 + i] * (w->sizes[2 + i] - 1) + 1, padding = attrs[2 + i];
@@ -69,10 +69,15 @@ static int image_by_convolution(dycl_chain *c, int transposed) {
         attrs[7 + i] = left < padding ? left : padding;
         unseen[2 + i] = left - attrs[7 + i];
     }
-    operands[1] = dycl_chain_take(c, 1);
-    if (!made(c, transposed ? DYCL_OP_conv2d : DYCL_OP_conv_transpose2d, 3, operands, transposed ? 7 : 9, attrs, &out))
+    if (!made(c, transposed ? DYCL_OP_conv2d : DYCL_OP_conv_transpose2d, 3, operands, transposed ? 7 : 9, attrs, out))
         return 0;
-    if (unseen[2] || unseen[3]) out = dycl_chain_padded(c, out, before, unseen, 4);
+    if (unseen[2] || unseen[3]) *out = dycl_chain_padded(c, *out, before, unseen, 4);
+    return 1;
+}
+
+static int image_by_convolution(dycl_chain *c, int transposed) {
+    uint32_t out = 0;
+    if (!image_of(c, dycl_chain_operand(c, 0), dycl_chain_take(c, 1), c->gradient, transposed, &out)) return 0;
     give_lying(c, 0, out);
     return 1;
 }
@@ -137,6 +142,23 @@ static void conv(dycl_chain *c, int transposed) {
     }
 }
 
+/* x, g, for gradients that are differentiated themselves: what comes is as a weight, of the same convolution. */
+void dycl_grad_conv2d_back(dycl_chain *c) {
+    dycl_value x = *dycl_chain_operand(c, 0);
+    uint32_t operands[3] = {dycl_chain_take(c, 0), c->gradient, DYCL_NONE}, out = 0;
+    if (c->status != DYCL_OK || !dycl_chain_is_plain(&x) || !dycl_chain_is_plain(dycl_chain_operand(c, 1)) ||
+        !dycl_chain_is_plain(dycl_chain_meta(c, c->gradient)))
+        dycl_chain_fail(c);
+    if (dycl_chain_wants(c, 1)) {
+        if (!made(c, DYCL_OP_conv2d, 3, operands, 7, c->attrs, &out)) dycl_chain_fail(c);
+        dycl_chain_give(c, 1, out);
+    }
+    if (dycl_chain_wants(c, 0)) {
+        if (!image_of(c, &x, c->gradient, dycl_chain_take(c, 1), 0, &out)) dycl_chain_fail(c);
+        dycl_chain_give(c, 0, out);
+    }
+}
+
 void dycl_grad_conv2d(dycl_chain *c) { conv(c, 0); }
 void dycl_grad_conv_transpose2d(dycl_chain *c) { conv(c, 1); }
 
@@ -166,6 +188,29 @@ void dycl_grad_max_pool2d(dycl_chain *c) {
     operands[2] = dycl_chain_hosted(c, DYCL_OP_aten_max_pool2d_with_indices, 1, &positions, 1, &operands[1], at, words);
     dycl_chain_give(c, 0,
                     dycl_chain_hosted(c, DYCL_OP_aten_max_pool2d_with_indices_backward, 0, &x, 3, operands, at, words));
+}
+
+/* x, g: what comes, where the largest elements were. */
+void dycl_grad_max_pool2d_back(dycl_chain *c) {
+    const dycl_value *g = dycl_chain_operand(c, 1);
+    dycl_value x = *dycl_chain_operand(c, 0), positions = *g;
+    int64_t words[16], flat[3] = {x.sizes[0], x.sizes[1], x.sizes[2] * x.sizes[3]}, dim = 2;
+    int64_t few[3] = {g->sizes[0], g->sizes[1], g->sizes[2] * g->sizes[3]}, sizes[4];
+    int at = 0;
+    memcpy(sizes, g->sizes, sizeof sizes);
+    if (!dycl_chain_is_plain(&x) || !dycl_chain_is_plain(g)) dycl_chain_fail(c);
+    for (int i = 0; i < 4; i++) at = push(words, at, 2, c->attrs + 2 * i);
+    words[at++] = c->attrs[8];
+    positions.dtype = DYCL_I64;
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t image = dycl_chain_take(c, 0);
+        uint32_t index =
+            dycl_chain_hosted(c, DYCL_OP_aten_max_pool2d_with_indices, 1, &positions, 1, &image, at, words);
+        uint32_t operands[2] = {dycl_chain_reshape(c, c->gradient, 3, flat), dycl_chain_reshape(c, index, 3, few)};
+        uint32_t found = dycl_chain_node(c, DYCL_OP_gather, 2, operands, 1, &dim);
+        dycl_chain_give(c, 1, dycl_chain_reshape(c, found, 4, sizes));
+    }
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_zeros(c, &x));
 }
 
 /* By our own kernel, which asks only for the sizes of what was pooled. Torch saves it. */

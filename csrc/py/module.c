@@ -18,6 +18,7 @@
 #include "py/entry/loss.h"
 #include "py/entry/optimizer.h"
 #include "py/entry/numbers.h"
+#include "py/entry/second.h"
 #include "py/entry/served.h"
 #include "py/entry/zero_grad.h"
 #include "py/entry/show.h"
@@ -398,6 +399,8 @@ static PyMethodDef methods[] = {
     {"watch_zero_grad", watch_zero_grad, METH_O, "Optimizer.zero_grad below its wrapper: dycl._optimizer."},
     {"watch_clipping", watch_clipping, METH_VARARGS, "clip_grad_norm_, clip_grad_value_ below their wrappers."},
     {"serve", serve, METH_O, "What of torch.optim and around it runs without its Python (py/entry/served.h)."},
+    {"record_gradients", dycl_second_record, METH_VARARGS, "Gradients with a history (py/entry/second.h)."},
+    {"learn_gradients", dycl_second_learn, METH_VARARGS, "What torch calls their nodes."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_names", set_names, METH_VARARGS,
      "set_names(name, operand, view, show): functions of dycl._names and dycl._autograd."},

@@ -159,6 +159,13 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
     return dycl_graph_scalar(&r->graph, dtype, out);
 }
 
+dycl_status dycl_build_scalar(dycl_recorder *r, dycl_dtype dtype, dycl_scalar number, uint32_t *out) {
+    uint32_t at = r->graph.scalar_count;
+    if (!DYCL_MAKE_ROOM(r->scalars, r->scalar_room, at + 1)) return dycl_error_set("out of memory while recording");
+    r->scalars[at] = number;
+    return dycl_graph_scalar(&r->graph, dtype, out);
+}
+
 dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
     if (operand->kind == DYCL_OPERAND_VALUE) return dycl_build_cast(r, operand->value, dtype, out);
     return push_scalar(r, operand, dtype, ROUNDED, out);

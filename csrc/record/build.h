@@ -58,6 +58,7 @@ dycl_dtype dycl_result_type(const dycl_recorder *r, int count, const dycl_operan
 
 /* An operand as a value of the given dtype: a cast, or a scalar. */
 dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out);
+dycl_status dycl_build_scalar(dycl_recorder *r, dycl_dtype dtype, dycl_scalar number, uint32_t *out);
 dycl_status dycl_build_cast(dycl_recorder *r, uint32_t value, dycl_dtype dtype,
                             uint32_t *out); /* same value when nothing to do */
 

@@ -206,6 +206,28 @@ class Differentiates(nn.Module):
 
 
 @case
+class Penalised(nn.Module):
+    """Gradients of gradients, which are recorded from the second call on, and of one tensor of several."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.SiLU(), nn.Linear(6, 2))
+
+    def accelerated(self):
+        self.inner = dycl.accelerate(self.inner)
+        return self
+
+    @torch.enable_grad()
+    def forward(self, n):
+        x = torch.arange(12.0 + 6 * (n % 2)).view(-1, 6).sin().requires_grad_()
+        self.zero_grad()
+        g, = torch.autograd.grad(self.inner(x).sum(), x, create_graph=True)
+        h, = torch.autograd.grad(g[:, 0].sum(), x, create_graph=True)
+        (g.square().sum() + h.square().sum()).backward()
+        return g.detach(), h.detach(), x.grad, [p.grad for p in self.parameters()]
+
+
+@case
 class Reports(nn.Module):
     """What people ask about a model; the texts are looked at only for being there."""
 

@@ -23,6 +23,7 @@ void dycl_gradients_release(dycl_gradients *g) {
     dycl_free(g->outputs);
     dycl_backward_free(&g->built);
     dycl_segment_release(g->segment);
+    if (g->beside) g->let_go(g->beside);
     dycl_free(g);
 }
 

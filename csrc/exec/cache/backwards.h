@@ -29,8 +29,11 @@ typedef struct dycl_gradients {
     uint32_t *outputs;   /* of the plan: what gradients are, or are views of, each once */
     uint32_t *looks;     /* per output: the value as which its tensor is made, itself or a view of all of it */
     uint32_t output_count;
-    dycl_segment *segment;    /* retained: of the graph and the outputs; NULL: not looked up, or nothing to compute */
+    dycl_segment *segment; /* retained: of the graph and the outputs; NULL: not looked up, or nothing to compute */
+    void *beside;          /* what those keep who run it (py/entry/second.h), and how they let go of it; NULL */
+    void (*let_go)(void *beside);
     uint64_t passes, replays; /* that ran: by its plan; in torch, operator by operator */
+    uint64_t recorded;        /* to be differentiated themselves: as a call of their own */
     uint32_t references;
     struct dycl_gradients *next;
 } dycl_gradients;

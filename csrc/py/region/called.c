@@ -227,6 +227,24 @@ void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject 
     if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
 }
 
+static dycl_status say(dycl_region *region, PyObject *lazy, PyObject *name) {
+    dycl_called_log *l = region->called;
+    const dycl_made_call none = {.before = DYCL_NONE};
+    dycl_status status;
+    DYCL_GROW(l->calls, l->room, l->count + 1);
+    DYCL_TRY(mark(region, l, lazy, &none, 0, 1));
+    l->calls[l->count++] = (dycl_called){.name = Py_NewRef(name), .first = l->word_count};
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+void dycl_called_say(dycl_region *region, PyObject *lazy, PyObject *name) {
+    if (!region->tracks || !dycl_is_lazy(lazy)) return;
+    if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
+    if (say(region, lazy, name) != DYCL_OK) PyErr_Clear();
+}
+
 dycl_called_log *dycl_called_take(dycl_region *region) {
     dycl_called_log *taken = region->called;
     region->called = NULL;
@@ -237,6 +255,7 @@ void dycl_called_free(dycl_called_log *l) {
     if (!l) return;
     drop_words(l, 0);
     for (uint32_t i = 0; i < l->count; i++) {
+        Py_XDECREF(l->calls[i].name);
         Py_XDECREF(l->calls[i].names);
         Py_XDECREF(l->calls[i].made);
     }

@@ -31,6 +31,9 @@ static inline uint32_t dycl_called_before(const dycl_region *region, PyObject *c
  * nothing. Never fails: without memory, nothing is known of the call. */
 void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result);
 
+/* The lazy tensor's node is called so, whatever made it: (name, which output) as torch spells it. Never fails. */
+void dycl_called_say(dycl_region *region, PyObject *lazy, PyObject *name);
+
 /* For the flush, of each result: ((name of its node in torch's spelling, which output of it), which call), or None:
  * nobody sees it, or torch did not say. New reference, or NULL with an exception. */
 PyObject *dycl_called_names(dycl_region *region, const uint32_t *results, uint32_t count);

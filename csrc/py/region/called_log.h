@@ -20,7 +20,8 @@ enum {
 };
 
 typedef struct {
-    PyObject *callable;     /* borrowed */
+    PyObject *callable;     /* borrowed; NULL: there was no call, only a name */
+    PyObject *name;         /* owned: that name, or NULL */
     PyObject *names, *made; /* owned: names of the last arguments, or NULL; what a view's function answered */
     uint32_t first, count;  /* words */
     uint32_t positional;    /* arguments without a name */

@@ -89,6 +89,7 @@ PyObject *dycl_called_name(dycl_region *region, uint32_t index, uint32_t nth) {
     key k = {NULL, 0, 0};
     PyObject *name = NULL, *bytes = NULL;
     if (index >= l->count) Py_RETURN_NONE; /* there was no memory to keep it */
+    if (c->name) return Py_NewRef(c->name);
     if (!known && !(known = PyDict_New())) return NULL;
     if (put_call(&k, region, l, c, nth) == DYCL_OK)
         bytes = PyBytes_FromStringAndSize((const char *)k.words, (Py_ssize_t)(k.count * sizeof *k.words));

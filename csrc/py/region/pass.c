@@ -265,6 +265,49 @@ PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gra
     return status == DYCL_BAIL ? Py_NewRef(Py_None) : result;
 }
 
+/* ---- Opened */
+
+static dycl_status open_feeds(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, const pass *p,
+                              dycl_opened_pass *opened) {
+    opened->feeds = dycl_alloc((p->graph->feed_count + 1) * sizeof *opened->feeds);
+    opened->numbers = dycl_alloc((p->graph->scalar_count + 1) * sizeof *opened->numbers);
+    if (!opened->feeds || !opened->numbers) return no_memory();
+    dycl_gradients_numbers(p->of, job->scalars, opened->numbers);
+    for (uint32_t i = 0; i < p->graph->feed_count; i++) {
+        opened->feeds[i] = feed_tensor(job, saved, gradients, p, i);
+        if (opened->feeds[i]) continue;
+        PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
+        return DYCL_ERROR;
+    }
+    return DYCL_OK;
+}
+
+dycl_opened_pass dycl_pass_open(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed) {
+    dycl_opened_pass opened = {0};
+    pass p;
+    memset(&p, 0, sizeof p);
+    opened.status = find(job, gradients, needed, &p);
+    if (opened.status == DYCL_OK) opened.status = open_feeds(job, saved, gradients, &p, &opened);
+    if (opened.status == DYCL_OK) {
+        dycl_gradients_retain(p.of);
+        opened.of = p.of;
+        opened.graph = p.graph;
+    } else {
+        dycl_pass_close(&opened);
+    }
+    pass_free(&p);
+    return opened;
+}
+
+void dycl_pass_close(dycl_opened_pass *opened) {
+    dycl_free(opened->feeds);
+    dycl_free(opened->numbers);
+    dycl_gradients_release(opened->of);
+    opened->feeds = NULL;
+    opened->numbers = NULL;
+    opened->of = NULL;
+}
+
 /* ---- As a graph for torch */
 
 /* ((value, its strides), ...) of the feeds, whose tensors may be laid out otherwise. */
@@ -294,52 +337,39 @@ static PyObject *ties_of(const dycl_backward *b) {
     return tuple;
 }
 
-static PyObject *described(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, const pass *p) {
-    const dycl_graph *graph = p->graph;
+static PyObject *described(const dycl_pass_job *job, const dycl_opened_pass *p) {
+    const dycl_backward *built = &p->of->built;
     PyObject *nodes = NULL, *values = NULL, *result = NULL;
-    uint32_t ties = p->of->built.tie_count, count = 0;
-    uint32_t *outputs = dycl_alloc((job->source_count + ties + 1) * sizeof *outputs);
-    dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
-    dycl_scalar *numbers = dycl_alloc((graph->scalar_count + 1) * sizeof *numbers);
-    if (!outputs || !feeds || !numbers) {
+    uint32_t count = 0;
+    uint32_t *outputs = dycl_alloc((job->source_count + built->tie_count + 1) * sizeof *outputs);
+    dycl_handle *feeds = dycl_alloc((p->graph->feed_count + 1) * sizeof *feeds); /* borrowed */
+    if (!outputs || !feeds) {
         PyErr_NoMemory();
         goto fail;
     }
-    dycl_gradients_numbers(p->of, job->scalars, numbers);
-    for (uint32_t i = 0; i < graph->feed_count; i++) {
-        PyObject *o = feed_tensor(job, saved, gradients, p, i);
-        if (!o) {
-            PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
-            goto fail;
-        }
-        feeds[i] = dycl_abi_borrow(o);
-    }
+    for (uint32_t i = 0; i < p->graph->feed_count; i++) feeds[i] = dycl_abi_borrow(p->feeds[i]);
     for (uint32_t i = 0; i < job->source_count; i++)
-        if (p->of->built.gradients[i] != DYCL_NONE) outputs[count++] = p->of->built.gradients[i];
-    for (uint32_t i = 0; i < ties; i++) outputs[count++] = p->of->built.ties[i].saved;
-    if (dycl_replay_describe(graph, numbers, feeds, outputs, count, &nodes, &values) < 0) goto fail;
-    result =
-        Py_BuildValue("(OONNNN)", nodes, values, dycl_replay_words((int)job->source_count, p->of->built.gradients),
-                      feed_strides(graph), dycl_replay_words((int)p->of->built.detached_count, p->of->built.detached),
-                      ties_of(&p->of->built));
+        if (built->gradients[i] != DYCL_NONE) outputs[count++] = built->gradients[i];
+    for (uint32_t i = 0; i < built->tie_count; i++) outputs[count++] = built->ties[i].saved;
+    if (dycl_replay_describe(p->graph, p->numbers, feeds, outputs, count, &nodes, &values) < 0) goto fail;
+    result = Py_BuildValue("(OONNNN)", nodes, values, dycl_replay_words((int)job->source_count, built->gradients),
+                           feed_strides(p->graph), dycl_replay_words((int)built->detached_count, built->detached),
+                           ties_of(built));
 fail:
     dycl_free(outputs);
     dycl_free(feeds);
-    dycl_free(numbers);
     Py_XDECREF(nodes);
     Py_XDECREF(values);
     return result;
 }
 
 PyObject *dycl_pass_describe(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed) {
-    PyObject *result = NULL;
-    pass p;
-    memset(&p, 0, sizeof p);
     dycl_passes_replayed(job->passes, dycl_abi_grad_enabled(), dycl_error_message()); /* of the plan that could not */
-    dycl_status status = find(job, gradients, needed, &p);
-    if (status == DYCL_OK) result = described(job, saved, gradients, &p);
-    if (result) p.of->replays++;
-    if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
-    pass_free(&p);
+    dycl_opened_pass opened = dycl_pass_open(job, saved, gradients, needed);
+    PyObject *result = opened.status == DYCL_OK ? described(job, &opened) : NULL;
+    if (result) opened.of->replays++;
+    if (opened.status == DYCL_BAIL)
+        PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
+    dycl_pass_close(&opened);
     return result;
 }

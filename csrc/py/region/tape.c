@@ -3,10 +3,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "exec/cache/backwards.h"
-#include "py/region/grow.h"
+#include "py/region/inner.h"
 #include "py/region/pass.h"
-#include "py/region/reach.h"
 #include "py/region/replay.h"
 #include "py/site/log.h"
 #include "structmember.h"
@@ -25,7 +25,7 @@ static void tape_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *call_pass(const tape *t, PyObject *saved, PyObject *gradients, PyObject *needed, dycl_pass_fn run) {
+PyObject *dycl_tape_pass(const tape *t, PyObject *saved, PyObject *gradients, PyObject *needed, dycl_pass_fn run) {
     if (PyTuple_GET_SIZE(saved) != t->saved_count || PyTuple_GET_SIZE(gradients) != t->result_count ||
         PyTuple_GET_SIZE(needed) != t->source_count) {
         PyErr_SetString(PyExc_ValueError, "a tape was called with other tensors than its own");
@@ -46,7 +46,7 @@ static PyObject *call_pass(const tape *t, PyObject *saved, PyObject *gradients, 
 
 /* What was logged of its plan would wait for the next call, or for ever. */
 PyObject *dycl_tape_backward(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed) {
-    PyObject *result = call_pass(t, saved, gradients, needed, dycl_pass_run);
+    PyObject *result = dycl_tape_pass(t, saved, gradients, needed, dycl_pass_run);
     return dycl_region_current ? result : dycl_log_after(result);
 }
 
@@ -61,7 +61,7 @@ static PyObject *tape_graph(PyObject *self, PyObject *args) {
     PyObject *saved, *gradients, *needed;
     if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &saved, &PyTuple_Type, &gradients, &PyTuple_Type, &needed))
         return NULL;
-    return call_pass((tape *)self, saved, gradients, needed, dycl_pass_describe);
+    return dycl_tape_pass((tape *)self, saved, gradients, needed, dycl_pass_describe);
 }
 
 static PyObject *tape_hidden(PyObject *self, PyObject *unused) {
@@ -107,7 +107,10 @@ static PyObject *tape_apart(PyObject *self, PyObject *unused) {
     return list;
 }
 
-static PyObject *tape_inner(PyObject *self, PyObject *arg);
+static PyObject *tape_inner(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return dycl_inner_tapes((tape *)self);
+}
 
 static PyMethodDef tape_methods[] = {
     {"backward", tape_backward, METH_VARARGS,
@@ -122,10 +125,10 @@ static PyMethodDef tape_methods[] = {
      "[(position of a source, where it is among what is saved), ...]."},
     {"apart", tape_apart, METH_NOARGS,
      "[(position of what is saved, of a source that is a view of it here, sizes, strides, offset), ...]."},
-    {"inner", tape_inner, METH_O,
-     "inner(position): a tape whose result is this one of them, where its sources are (among the sources, or among "
-     "what "
-     "is saved behind these), and where what it saves is."},
+    {"inner", tape_inner, METH_NOARGS,
+     "What is hidden gets its history from tapes of its own: [(tape, where its results are among what is saved, where "
+     "its sources are (among the sources, or among what is saved behind these), where what it saves is), ...], in the "
+     "order in which their nodes can be made."},
     {0},
 };
 
@@ -186,118 +189,6 @@ void dycl_tape_let_go(dycl_tape *t) {
     if (!outer->gone || !t->frees || pass < 0) return;
     int64_t *gone = &outer->gone[t->outer ? 1 + t->nth : 0];
     if (!*gone) *gone = 1 + pass;
-}
-
-/* ---- Inner tapes */
-
-/* What leads to one of the hidden values, from sources and from others of them. */
-static dycl_status find_inner(const tape *t, uint32_t *value, uint32_t *from, uint32_t *from_count,
-                              dycl_gradients **out) {
-    uint32_t count = t->source_count;
-    if (dycl_tape_place(*value, t->sources, t->source_count) < t->source_count) { /* a feed that was set apart */
-        from[0] = *value;
-        count = 1;
-    } else {
-        memcpy(from, t->sources, count * sizeof *from);
-        for (uint32_t i = 0; i < t->hidden_count; i++) {
-            uint32_t v = t->saved[t->hidden[i]];
-            if (v != *value && dycl_tape_place(v, t->sources, t->source_count) == t->source_count) from[count++] = v;
-        }
-    }
-    const dycl_backward_job job = {.graph = &t->of->segment->graph,
-                                   .numbers = t->of->scalars,
-                                   .tracked = t->of->tracked,
-                                   .results = value,
-                                   .sources = from,
-                                   .result_count = 1,
-                                   .source_count = count};
-    dycl_status status = dycl_backwards_get(t->of->segment, &job, 1, out);
-    *from_count = count;
-    return status == DYCL_OK ? (*out)->status : status;
-}
-
-static int is_seen(const tape *t, uint32_t nth) {
-    for (uint32_t i = 0; i < t->hidden_count; i++)
-        if (t->hidden[i] == nth) return (int)t->seen[i];
-    return 0;
-}
-
-/* Whether torch saves something between the value and these. */
-static int saves_behind(const tape *t, uint32_t value, const uint32_t *from, uint32_t from_count) {
-    const dycl_graph *graph = &t->of->segment->graph;
-    uint8_t *on_way = dycl_alloc_zero(graph->value_count + 1);
-    int saves = 0;
-    if (!on_way || graph->values[value].kind != DYCL_VALUE_NODE) goto done;
-    on_way[value] = 1;
-    for (uint32_t n = graph->values[value].source + 1; n-- > 0 && !saves;) {
-        const dycl_node *node = &graph->nodes[n];
-        if (!on_way[node->out] || dycl_tape_place(node->out, from, from_count) < from_count) continue;
-        saves = dycl_reach_saves(graph, t->of->tracked, node);
-        for (int i = 0; i < node->operand_count; i++)
-            if (dycl_node_operands(graph, node)[i] != DYCL_NONE) {
-                uint32_t v = dycl_node_operands(graph, node)[i];
-                on_way[v] = t->of->tracked[v] != 0;
-            }
-    }
-done:
-    dycl_free(on_way);
-    return saves;
-}
-
-/* A tape of what is saved there, with the places of its sources (among t's sources, or t's saved behind these) and of
- * what it saves. */
-static PyObject *make_inner(tape *t, uint32_t nth, const uint32_t *from, uint32_t from_count, const dycl_backward *b) {
-    uint32_t count = 0, length = b->saved_count;
-    uint32_t *places = dycl_alloc((from_count + 1) * sizeof *places), *saved = dycl_alloc((length + 1) * sizeof *saved);
-    tape *inner = places && saved ? dycl_tape_new(t->of, 1, from_count, length, 0) : NULL;
-    PyObject *result = NULL;
-    if (!t->gone) t->gone = dycl_alloc_zero((1 + (size_t)t->saved_count) * sizeof *t->gone);
-    if (!places || !saved) PyErr_NoMemory();
-    for (uint32_t i = 0; inner && i < from_count; i++) {
-        if (b->gradients[i] == DYCL_NONE) continue;
-        uint32_t at = dycl_tape_place(from[i], t->sources, t->source_count);
-        places[count] = at < t->source_count ? at : at + dycl_tape_place(from[i], t->saved, t->saved_count);
-        inner->sources[count++] = from[i];
-    }
-    for (uint32_t i = 0; inner && i < length; i++) {
-        inner->saved[i] = b->saved[i];
-        saved[i] = dycl_tape_place(b->saved[i], t->saved, t->saved_count);
-        if (saved[i] == t->saved_count) {
-            PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
-            Py_CLEAR(inner);
-        }
-    }
-    if (inner) {
-        inner->results[0] = t->saved[nth];
-        inner->outer = Py_NewRef((PyObject *)t);
-        inner->nth = nth;
-        inner->source_count = count;
-        inner->once = length > 0;
-        inner->frees = is_seen(t, nth) && saves_behind(t, t->saved[nth], from, from_count);
-        result =
-            Py_BuildValue("(ONN)", inner, dycl_replay_words((int)count, places), dycl_replay_words((int)length, saved));
-        Py_DECREF(inner);
-    }
-    dycl_free(places);
-    dycl_free(saved);
-    return result;
-}
-
-static PyObject *tape_inner(PyObject *self, PyObject *arg) {
-    tape *t = (tape *)self;
-    size_t nth = PyLong_AsSize_t(arg);
-    if (PyErr_Occurred() || nth >= t->saved_count) return PyErr_Format(PyExc_IndexError, "nothing is saved there");
-    uint32_t value = t->saved[nth], count = 0,
-             *from = dycl_alloc((t->source_count + t->hidden_count + 1) * sizeof *from);
-    dycl_gradients *g = NULL;
-    PyObject *result = NULL;
-    dycl_status status = from ? find_inner(t, &value, from, &count, &g) : DYCL_ERROR;
-    if (status == DYCL_OK) result = make_inner(t, (uint32_t)nth, from, count, &g->built);
-    if (status == DYCL_ERROR) PyErr_NoMemory();
-    if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
-    dycl_gradients_release(g);
-    dycl_free(from);
-    return result;
 }
 
 int dycl_tape_setup(void) { return dycl_recording_setup() < 0 || PyType_Ready(&dycl_tape_type) < 0 ? -1 : 0; }

@@ -6,6 +6,7 @@
 #ifndef DYCL_PY_REGION_TAPE_H
 #define DYCL_PY_REGION_TAPE_H
 
+#include "py/region/pass.h"
 #include "py/region/recording.h"
 #include "py/region/region.h"
 
@@ -31,6 +32,8 @@ dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources,
 /* Gradients of the sources, a tuple, None where there are none; None for all: torch has to compute them. What is given
  * are tuples, as many as the tape's results, sources and what it saves. New reference, or NULL with an exception. */
 PyObject *dycl_tape_backward(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed);
+/* One of pass.h's functions, with the tape's job. */
+PyObject *dycl_tape_pass(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed, dycl_pass_fn run);
 /* In eager the operators of a tape and of its inner tapes have the same nodes: whether a backward pass meets here what
  * another one freed, and to be told by one that keeps nothing. */
 int dycl_tape_is_gone(const dycl_tape *t);

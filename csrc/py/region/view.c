@@ -107,7 +107,8 @@ static PyObject *view_by(dycl_region *region, uint32_t index, uint32_t nth, uint
 
 dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_handle base) {
     uint32_t root = region->recorder.graph.values[lazy->value].root;
-    if (!lazy->called || !region->called || lazy->called > region->called->count || !dycl_called_python.view)
+    if (!lazy->called || !region->called || lazy->called > region->called->count || !dycl_called_python.view ||
+        !region->called->calls[lazy->called - 1].callable)
         return NULL;
     PyObject *object = dycl_abi_wrap(base), *view = NULL;
     int state = dycl_abi_torch_function_off(), enabled = dycl_abi_grad_enabled();

@@ -117,6 +117,9 @@ static PyObject *pass_line(const dycl_segment *segment, uint32_t id, const dycl_
                                     (number)g->passes, (number)g->replays, from, to);
     Py_XDECREF(from);
     Py_XDECREF(to);
+    if (line && g->recorded)
+        Py_SETREF(line, PyUnicode_FromFormat("%U; %llu times recorded, as gradients that are to be differentiated",
+                                             line, (number)g->recorded));
     if (line && by && by->pieces)
         Py_SETREF(line, PyUnicode_FromFormat("%U; runs as %u pieces", line, dycl_pieces_count(by->pieces)));
     if (line && by && by->plan) Py_SETREF(line, PyUnicode_FromFormat("%U; threads: %s", line, dycl_teams_text(by)));
