@@ -48,13 +48,15 @@ def _with_history(ctx, saved):
     tape, hidden, apart = ctx.tape, ctx.tape.hidden(), ctx.tape.apart()
     if not hidden and not apart:
         return saved
+    if tape.shown:  # another pass through the same node: in eager, through the same nodes
+        return tuple(ctx.shown.get(k, t) for k, t in enumerate(saved))
     sources = []
     for i, (node, _) in enumerate(ctx.next_functions):
         leaf = getattr(node, "variable", None)  # of AccumulateGrad
         sources.append(leaf if leaf is not None or not tape.edges else tape.edges.get(i))
     for i, k in tape.saved_sources():
         sources[i] = saved[k] if sources[i] is None else sources[i]
-    shown = list(saved)  # one node each, as in eager: a backward pass goes through those that it needs
+    shown = list(saved)
     for k, i, *place in apart:
         if not saved[k].requires_grad:  # else it has a history, which that of its views leads to
             part = _edge(sources[i], saved[k].detach().as_strided(*place))
@@ -66,6 +68,8 @@ def _with_history(ctx, saved):
         made = _node(Segment, None)(inner, tuple(shown[k] for k in results), tuple(shown[i] for i in kept), *behind)
         for k, tensor in zip(results, made):
             shown[k] = tensor
+    # The node keeps them, not the tape, which they hold. It lets go of them with what it saved.
+    ctx.shown, tape.shown = {k: shown[k] for k in (*hidden, *(row[0] for row in apart))}, True
     return tuple(shown)
 
 

@@ -21,8 +21,8 @@ static struct {
 } functions;
 
 static PyObject *own_apply, *apply_name; /* owned: what the classes of our nodes have under that name */
-static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *needs_name, *is_leaf_name,
-    *base_name; /* owned: interned */
+static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *shown_name, *needs_name,
+    *is_leaf_name, *base_name; /* owned: interned */
 
 PyObject *dycl_node_set_attach(PyObject *attach) {
     PyObject *before = functions.attach ? functions.attach : Py_NewRef(Py_None);
@@ -325,6 +325,14 @@ static PyObject *needed_of(PyObject *node) {
     return NULL;
 }
 
+/* The pass frees what the node saved. */
+static void let_go(PyObject *node, dycl_tape *t) {
+    dycl_tape_let_go(t);
+    if (!t->shown) return;
+    t->shown = 0;
+    if (PyObject_SetAttr(node, shown_name, Py_None) < 0) PyErr_Clear();
+}
+
 static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     PyObject *node = count ? args[0] : NULL, *t = node ? PyObject_GetAttr(node, tape_name) : NULL, *found = NULL;
     (void)self;
@@ -340,7 +348,7 @@ static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     PyObject *needed = saved ? needed_of(node) : NULL;
     PyObject *gradients = needed ? tuple_of(args + 1, count - 1, &any) : NULL;
     if (gradients) found = any ? gradients_of(node, (dycl_tape *)t, saved, gradients, needed) : PyTuple_New(0);
-    if (found && !dycl_abi_keeps_graph()) dycl_tape_let_go((dycl_tape *)t);
+    if (found && !dycl_abi_keeps_graph()) let_go(node, (dycl_tape *)t);
     PyObject *result = behind_none(found, needed ? PyTuple_GET_SIZE(needed) : 0);
     Py_XDECREF(found);
     Py_XDECREF(gradients);
@@ -377,7 +385,8 @@ static PyMethodDef methods[] = {
 /* node_apply: node_backward as a method of a class, which a built-in function is not by itself. */
 int dycl_node_add(PyObject *module) {
     if (!(materialize_name = PyUnicode_InternFromString("materialize_grads")) ||
-        !(tape_name = PyUnicode_InternFromString("tape")) || !(to_save_name = PyUnicode_InternFromString("to_save")) ||
+        !(tape_name = PyUnicode_InternFromString("tape")) || !(shown_name = PyUnicode_InternFromString("shown")) ||
+        !(to_save_name = PyUnicode_InternFromString("to_save")) ||
         !(saved_tensors_name = PyUnicode_InternFromString("saved_tensors")) ||
         !(needs_name = PyUnicode_InternFromString("needs_input_grad")) ||
         !(is_leaf_name = PyUnicode_InternFromString("is_leaf")) || !(base_name = PyUnicode_InternFromString("_base")) ||

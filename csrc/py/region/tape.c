@@ -134,6 +134,7 @@ static PyMethodDef tape_methods[] = {
 
 static PyMemberDef tape_members[] = {
     {"edges", T_OBJECT, offsetof(tape, edges), 0, "Tensors that lead where sources do, by position."},
+    {"shown", T_BOOL, offsetof(tape, shown), 0, "Whether its node has `shown`: what is saved, with its history."},
     {"once", T_BOOL, offsetof(tape, once), READONLY, "Whether torch's graph saves something here, and frees it."},
     {0},
 };

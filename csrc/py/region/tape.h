@@ -16,6 +16,7 @@ typedef struct {
     uint32_t *seen; /* in that block, by hidden: whether a call of the program gave it, so that torch has a node */
     uint32_t result_count, source_count, saved_count, hidden_count;
     PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
+    char shown;      /* its node keeps what is saved with the history that it has (dycl._autograd) */
     char once;       /* a second backward pass is an error */
     char frees;      /* torch's nodes of these operators save something, too: see dycl_tape_is_gone */
     int64_t *gone;   /* owned: 1 + which pass freed it, then by position of what is saved which one through its inner
