@@ -327,9 +327,12 @@ def test_its_memory_is_let_go():
     alive = []
     for _ in range(STEPS):
         x = torch.randn(5, 3, requires_grad=True)
-        g, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        y = model(x)
+        g, = torch.autograd.grad(y.sum(), x, create_graph=True)
         alive += [weakref.ref(x), weakref.ref(g)]
-        g.square().sum().backward()
-    del x, g
+        assert y.grad_fn.shown
+        (g.square().sum() + y.sum()).backward()
+        assert not y.grad_fn.shown, "what it saved went with the pass"
+    del x, y, g
     gc.collect()
     assert not any(r() is not None for r in alive)
