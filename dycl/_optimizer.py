@@ -30,7 +30,9 @@ def watch(core):
     if torch.__version__.startswith(_SERVED_TORCH):
         core.serve({**_served(), **_served_clipping()})
         core.watch_zero_grad(inspect.unwrap(torch.optim.Optimizer.zero_grad))
-        core.watch_clipping(*_clipping(), 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8)
+        # its norm differs with the number of lanes, and from what it is
+        sample = (torch.arange(20003, dtype=torch.float64, device="cpu") * 0.7548776662).frac().float()
+        core.watch_clipping(*_clipping(), sample, torch.linalg.vector_norm(sample).item())
     _watching = True
 
 

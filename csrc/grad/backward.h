@@ -109,6 +109,9 @@ int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dy
 /* Whether the gradient of an operator with a history that stands before node `end` needs the value, or a view of it. */
 int dycl_grad_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked, uint32_t value,
                     uint32_t end);
+/* A value that the node's gradient is given to besides its operands, or DYCL_NONE: what a layer keeps of its steps
+ * comes of its states. */
+uint32_t dycl_grad_leads_beside(const dycl_graph *graph, const dycl_node *node);
 /* Whether a result of floating point needs a gradient where an operand does. */
 int dycl_grad_has_history(const dycl_node *node);
 

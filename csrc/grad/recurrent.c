@@ -46,15 +46,22 @@ static void give_weights(dycl_chain *c, const dims *d, uint32_t by_states, uint3
 }
 
 /* The other result of the same call, in the node before or behind; NONE: it is not there. */
-static uint32_t beside(const dycl_chain *c, int which) {
-    const dycl_graph *graph = c->b->job->graph;
-    const dycl_node *other = which ? c->node + 1 : c->node - 1;
+static uint32_t find_beside(const dycl_graph *graph, const dycl_node *node, int which) {
+    const dycl_node *other = which ? node + 1 : node - 1;
     if (other < graph->nodes || other >= graph->nodes + graph->node_count || other->op != DYCL_OP_recurrent)
         return DYCL_NONE;
-    const int64_t *attrs = dycl_node_attrs(graph, other);
-    if (memcmp(dycl_node_operands(graph, other), c->operands, c->node->operand_count * sizeof *c->operands))
+    const int64_t *attrs = dycl_node_attrs(graph, node), *others = dycl_node_attrs(graph, other);
+    if (memcmp(dycl_node_operands(graph, other), dycl_node_operands(graph, node),
+               node->operand_count * sizeof(uint32_t)))
         return DYCL_NONE;
-    return attrs[0] == c->attrs[0] && attrs[1] == c->attrs[1] && attrs[2] == which ? other->out : DYCL_NONE;
+    return others[0] == attrs[0] && others[1] == attrs[1] && others[2] == which ? other->out : DYCL_NONE;
+}
+
+static uint32_t beside(const dycl_chain *c, int which) { return find_beside(c->b->job->graph, c->node, which); }
+
+uint32_t dycl_grad_leads_beside(const dycl_graph *graph, const dycl_node *node) {
+    int kept = node->op == DYCL_OP_recurrent && dycl_node_attrs(graph, node)[2];
+    return kept ? find_beside(graph, node, 0) : DYCL_NONE;
 }
 
 /* ---- What is kept: each step's is an expression of what inputs gave and of the state before */

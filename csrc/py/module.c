@@ -188,10 +188,11 @@ static PyObject *watch_zero_grad(PyObject *self, PyObject *function) {
 }
 
 static PyObject *watch_clipping(PyObject *self, PyObject *args) {
-    PyObject *norm, *value;
-    int lanes;
+    PyObject *norm, *value, *sample;
+    double of_sample;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OOi", &norm, &value, &lanes) || dycl_clip_watch(norm, value, lanes) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOd", &norm, &value, &sample, &of_sample)) return NULL;
+    if (dycl_clip_watch(norm, value, sample, of_sample) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -397,7 +398,8 @@ static PyMethodDef methods[] = {
     {"ask_optimizers", ask_optimizers, METH_O, "The function that says whose an optimizer is: dycl._optimizer."},
     {"optimizers_changed", optimizers_changed, METH_O, "Its answers may be others; whether all optimizers count."},
     {"watch_zero_grad", watch_zero_grad, METH_O, "Optimizer.zero_grad below its wrapper: dycl._optimizer."},
-    {"watch_clipping", watch_clipping, METH_VARARGS, "clip_grad_norm_, clip_grad_value_ below their wrappers."},
+    {"watch_clipping", watch_clipping, METH_VARARGS,
+     "clip_grad_norm_, clip_grad_value_ below their wrappers; a vector, and its norm by torch."},
     {"serve", serve, METH_O, "What of torch.optim and around it runs without its Python (py/entry/served.h)."},
     {"record_gradients", dycl_second_record, METH_VARARGS, "Gradients with a history (py/entry/second.h)."},
     {"learn_gradients", dycl_second_learn, METH_VARARGS, "What torch calls their nodes."},

@@ -281,8 +281,19 @@ fail:
     return result;
 }
 
-int dycl_clip_watch(PyObject *norm, PyObject *value, int lanes_of_torch) {
-    lanes = lanes_of_torch;
+/* Of a tensor of that norm; 0: it is added up in neither way. */
+static int lanes_that_give(PyObject *sample, double norm) {
+    dycl_tensor_view x;
+    if (!dycl_is_tensor(sample) || !dycl_abi_read(dycl_abi_borrow(sample), &x) || x.dtype != DYCL_F32 || x.rank != 1)
+        return 0;
+    for (int tried = 8; tried <= 16; tried *= 2)
+        if ((double)dycl_kern_clip_norm(x.data, x.sizes[0], tried) == norm) return tried;
+    return 0;
+}
+
+int dycl_clip_watch(PyObject *norm, PyObject *value, PyObject *sample, double of_sample) {
+    lanes = lanes_that_give(sample, of_sample);
+    if (!lanes) return 0;
     PyObject *functions[] = {norm, value};
     for (int i = 0; i < 2; i++) {
         if (!PyFunction_Check(functions[i])) continue;

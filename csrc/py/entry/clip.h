@@ -14,8 +14,9 @@
 
 #include <stdint.h>
 
-/* What torch's two functions wrap. lanes: of the vectors that it computes with, 8 or 16. 0 or -1 */
-int dycl_clip_watch(PyObject *norm, PyObject *value, int lanes);
+/* What torch's two functions wrap; and a vector with its norm by torch, which says in how many lanes torch adds up, 8
+ * or 16: not all of its kernels use the widest vectors. In neither: clipping stays torch's. 0 or -1 */
+int dycl_clip_watch(PyObject *norm, PyObject *value, PyObject *sample, double of_sample);
 uint64_t dycl_clip_count(void); /* calls that did without their Python */
 
 #endif

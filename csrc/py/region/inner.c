@@ -36,7 +36,10 @@ static uint8_t *come_of(const dycl_tape *t, uint32_t value) {
     comes[value] = 1;
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const dycl_node *node = &graph->nodes[n];
-        for (int i = 0; i < node->operand_count && t->of->tracked[node->out]; i++)
+        uint32_t beside = dycl_grad_leads_beside(graph, node);
+        if (!t->of->tracked[node->out]) continue;
+        if (beside != DYCL_NONE) comes[node->out] |= comes[beside];
+        for (int i = 0; i < node->operand_count; i++)
             if (dycl_node_operands(graph, node)[i] != DYCL_NONE)
                 comes[node->out] |= comes[dycl_node_operands(graph, node)[i]];
     }

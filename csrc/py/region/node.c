@@ -327,9 +327,14 @@ static PyObject *needed_of(PyObject *node) {
 
 /* The pass frees what the node saved. */
 static void let_go(PyObject *node, dycl_tape *t) {
+    dycl_tape *outer = (dycl_tape *)t->outer;
     dycl_tape_let_go(t);
-    if (!t->shown) return;
-    t->shown = 0;
+    if (outer && outer->shown) {
+        outer->shown = 0;
+        outer->outdated = 1;
+    }
+    if (!t->shown && !t->outdated) return;
+    t->shown = t->outdated = 0;
     if (PyObject_SetAttr(node, shown_name, Py_None) < 0) PyErr_Clear();
 }
 

@@ -16,11 +16,12 @@ typedef struct {
     uint32_t *seen; /* in that block, by hidden: whether a call of the program gave it, so that torch has a node */
     uint32_t result_count, source_count, saved_count, hidden_count;
     PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
-    char shown;      /* its node keeps what is saved with the history that it has (dycl._autograd) */
-    char once;       /* a second backward pass is an error */
-    char frees;      /* torch's nodes of these operators save something, too: see dycl_tape_is_gone */
-    int64_t *gone;   /* owned: 1 + which pass freed it, then by position of what is saved which one through its inner
-                        tape did; 0: none. NULL: there are no inner tapes */
+    char shown;    /* its node has what is saved with the history that it has (dycl._autograd), and no pass freed it */
+    char outdated; /* its node has that still, and a pass has freed it */
+    char once;     /* a second backward pass is an error */
+    char frees;    /* torch's nodes of these operators save something, too: see dycl_tape_is_gone */
+    int64_t *gone; /* owned: 1 + which pass freed it, then by position of what is saved which one through its inner
+                      tape did; 0: none. NULL: there are no inner tapes */
     PyObject *outer; /* owned: of an inner tape, whose it is */
     uint32_t nth;    /* of an inner tape: the position */
 } dycl_tape;

@@ -14,7 +14,7 @@ NOT_RECORDED = {
     **dict.fromkeys(("layer_norm_back", "rms_norm_back"), "made by gradients (grad/norm.c)"),
     **dict.fromkeys(("softmax_back", "log_softmax_back"), "made by gradients (grad/reduce.c)"),
     "conv2d_back": "made by gradients (grad/window.c)",
-    "laid": "made at a flush, of what is kept for the backward pass (py/region/laid.c)",
+    "laid": "made at a flush, of what is kept for the backward pass (py/region/laid.c), and read by py/entry/second.c",
     **dict.fromkeys(("batch_norm_back", "group_norm_back"), "made by gradients (grad/norm.c)"),
     "max_pool2d_back": "made by gradients (grad/window.c)",
     "avg_pool2d_back": "made by gradients (grad/window.c)",
