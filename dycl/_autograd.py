@@ -1,9 +1,10 @@
 """The node of torch's autograd graph that stands for a part of a recorded segment (csrc/py/region/node.h).
 
 Its gradients are computed by a plan, from what the node saved. Where a graph of the gradients is asked for
-(`create_graph=True`), or no plan can be made, torch runs the graph of the gradients operator by operator. What was
-saved needs a history for that. What lies between the sources and the results gets one only then, each value from a node
-of its own behind the sources: no program ever sees these, and hooks of results must not be called for them."""
+(`create_graph=True`), the graph that computes them is recorded as a call of its own (csrc/py/entry/second.h); the first
+time, and where that or a plan cannot be, torch runs it operator by operator. What was saved needs a history for that.
+What lies between the sources and the results gets one only then, from nodes of its own behind the sources: no program
+ever sees these, and hooks of results must not be called for them."""
 
 import functools
 
