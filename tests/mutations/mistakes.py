@@ -261,8 +261,6 @@ MISTAKES = [
             "if (!ever || dycl_wanted_all()) return ever;", "if (ever) return ever;", "py/partial_passes"),
     Mistake("what a segment keeps in another order is kept so again", "py/entry/second.c",
             "int laid = node->op == DYCL_OP_laid;", "int laid = 0;", "py/second_recorded"),
-    Mistake("gradients that torch ties to what they read are recorded", "py/entry/second.c",
-            "if (!p->of->built.ties[i].nothing) return 0;", "", "py/second_recorded"),
     Mistake("nodes of recorded gradients have no names", "py/entry/second.c",
             "if (result && name != Py_None) dycl_called_say(region, result, name);", "", "py/second_recorded"),
     Mistake("branches that have nothing in common share a node", "py/region/inner.c",
