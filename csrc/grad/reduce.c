@@ -30,7 +30,8 @@ void dycl_grad_nansum(dycl_chain *c) {
     const int64_t *given = dycl_words_given(c), count = given[0] < 0 ? 0 : given[0], dtype = given[2 + count];
     const dycl_value x = *dycl_chain_operand(c, 0);
     uint32_t dims = count ? 0 : (UINT32_C(1) << x.rank) - 1;
-    for (int i = 0; i < count && x.rank; i++) dims |= UINT32_C(1) << (given[1 + i] < 0 ? given[1 + i] + x.rank : given[1 + i]);
+    for (int i = 0; i < count && x.rank; i++)
+        dims |= UINT32_C(1) << (given[1 + i] < 0 ? given[1 + i] + x.rank : given[1 + i]);
     if (x.rank == 0 || (dtype >= 0 && dtype != x.dtype)) dycl_chain_fail(c);
     uint32_t number = dycl_chain_1(c, DYCL_OP_logical_not, dycl_chain_1(c, DYCL_OP_isnan, dycl_chain_take(c, 0)));
     uint32_t g = dycl_chain_expand(c, dycl_chain_restored(c, c->gradient, dims), x.rank, x.sizes);
